@@ -10,9 +10,11 @@ import numpy as np
 from scipy.special import expit
 
 from silograph.core.errors import InputError
+from silograph.core.results import Label
 from silograph.core.toml import parse_toml
-from silograph.core.types import Array, Json
-from silograph.data.features import FeatureOptions, as_learned, numbers
+from silograph.core.types import Array, BoolArray, Json
+from silograph.data.categories import labels_of, second_of
+from silograph.data.features import as_learned, numbers, scaled
 from silograph.data.tables import listed
 from silograph.families.servers import INTERCEPT
 from silograph.report.build import read
@@ -20,7 +22,6 @@ from silograph.report.notebook_card import COST, card, protected, small_graph, w
 from silograph.report.plots import plot_graph
 from silograph.report.read import Edge
 from silograph.run.plan import parse
-from silograph.tasks.linear import signs
 
 
 @dataclass(frozen=True)
@@ -112,32 +113,57 @@ class FinishedRun:
         return plot_graph(nodes, self.edges[name], self.signs.get(name, {}), name, ax)
 
     def predict(self, X: Any, who: str) -> Any:
-        """Predict the answers of the records `X` with one linear model: numbers, or the logistic loss's class 1 or 0.
+        """Predict the answers of the records `X` with one linear model: numbers, or with the logistic loss `labels`.
 
-        `who` is a name in `models`. Columns of a DataFrame are matched by name; other columns are ignored.
+        `who` is a name in `models`. Columns of a DataFrame are matched by name; other columns are ignored. An array has
+        the features in the order of the models' weights.
         """
         margins = self._margins(X, who)
-        return (margins >= 0.0).astype(int) if self.result["task"]["loss"] == "logistic" else margins
+        return np.array(self.labels)[(margins >= 0.0).astype(int)] if self._logistic else margins
 
     def predict_proba(self, X: Any, who: str) -> Any:
-        """Predict the probabilities of the classes 0 (or -1) and 1 for the records `X` with the model `who`.
+        """Predict the probabilities of the two `labels` for the records `X` with the model `who`.
 
         The result has the shape (records, 2). It needs a run with the logistic loss.
         """
-        if (loss := self.result.get("task", {}).get("loss")) != "logistic":
-            raise InputError("predict_proba", "a run with the logistic loss", f"its loss is {loss}", "Use predict.")
+        if not self._logistic:
+            found = f"its loss is {self.result.get('task', {}).get('loss')}"
+            raise InputError("predict_proba", "a run with the logistic loss", found, "Use predict.")
         chance = expit(self._margins(X, who))
         return np.column_stack([1.0 - chance, chance])
 
     def score(self, X: Any, y: Any, who: str) -> float:
         """Score the model `who` on records `X` and answers `y`.
 
-        The score is the accuracy with the logistic loss (answers are 1 and 0, or -1), else R^2.
+        The score is the accuracy with the logistic loss (answers are `labels`), else R^2.
         """
-        guess, answers = self.predict(X, who), np.asarray(y, dtype=np.float64)
-        if self.result["task"]["loss"] == "logistic":
-            return float((guess == (signs(answers, "answers") > 0.0)).mean())
-        return float(1.0 - ((answers - guess) ** 2).sum() / ((answers - answers.mean()) ** 2).sum())
+        import pandas as pd
+
+        margins = self._margins(X, who)
+        if np.shape(y) != margins.shape:
+            expected = f"an answer for each of the {len(margins)} records"
+            raise InputError("score, answers", expected, f"found shape {np.shape(y)}", "Pass a list of answers.")
+        if self._logistic:
+            return float(((margins >= 0.0) == self.second(y, "score, answers")).mean())
+        answers = numbers(pd.DataFrame({"answer": y}), ["answer"])[:, 0]
+        return float(1.0 - ((answers - margins) ** 2).sum() / ((answers - answers.mean()) ** 2).sum())
+
+    @property
+    def labels(self) -> tuple[Label, Label]:
+        """The two classes of a logistic run, the negative one first; 0 and 1 if the labels in the tables are not public
+        or were elsewhere."""
+        if told := self.result["task"].get("labels"):
+            return told[0], told[1]
+        classes = self._data.classes  # early versions wrote no labels
+        return (0, 1) if classes is None else labels_of(classes)
+
+    def second(self, answers: Any, where: str) -> BoolArray:
+        """Return which answers are the second of the two `labels`; `where` names the answers in errors."""
+        return second_of(answers, self.labels, where)
+
+    @property
+    def _logistic(self) -> bool:
+        return bool(self.result.get("task", {}).get("loss") == "logistic")
 
     def _margins(self, X: Any, who: str) -> Array:
         if not self.models:
@@ -147,27 +173,26 @@ class FinishedRun:
         model, names = np.array(self.models[who]), list(self.result["task"]["features"])
         features = [name for name in names if name != INTERCEPT]
         if hasattr(X, "columns"):
-            X = as_learned(X, self._told)
+            X = as_learned(X, self._data)
             if missing := [name for name in features if name not in X.columns]:
                 found = f"it lacks {listed(missing)}"
                 raise InputError("records", "the columns it was learned from", found, "Name them alike.")
             X = numbers(X, features)
-        x = np.asarray(X, dtype=np.float64)
+        x = np.array(X, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != len(features):
             raise InputError("records", f"records of {len(features)} features", f"found shape {x.shape}")
         bad = np.argwhere(~np.isfinite(x))
         if bad.size:
             raise InputError(f"record {bad[0][0] + 1}, {features[bad[0][1]]}", "a number", "it is missing")
+        x = scaled(x, features, self._data.bounds)
         constant = model[names.index(INTERCEPT)] if INTERCEPT in names else 0.0
         return np.asarray(np.einsum("nm,m->n", x, model[: len(features)]) + constant)
 
     @property
-    def _told(self) -> FeatureOptions:
-        """What the plan says of columns: a DataFrame has them as they were in the tables."""
+    def _data(self) -> Any:
+        """What the plan says of columns: records to predict have them as they were in the tables."""
         where = str(self.folder / "plan.toml")
-        data: Any = parse(parse_toml(self.plan, where), where, to_run=False).data
-        assert isinstance(data, FeatureOptions), "models have features"
-        return data
+        return parse(parse_toml(self.plan, where), where, to_run=False).data
 
     def _repr_html_(self) -> str:
         result, costs = self.result, worst(self.result["privacy"]["guarantees"])

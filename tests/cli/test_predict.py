@@ -48,6 +48,104 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.fixture
+def labelled(tmp_path, silograph):
+    """A run whose target has these two labels, and records to predict with their own."""
+
+    def run(labels, method, data="", cluster=False):
+        files = []
+        for k, region in enumerate(("north", "south")):
+            frame, second, _ = records(k)
+            frame["agent"] += region[0]
+            frame["answer"] = np.array(labels)[second]
+            frame.drop(columns=[] if cluster else "kind").to_csv(tmp_path / f"{region}.csv", index=False)
+            files.append(f"{region}.csv")
+        column = 'cluster = "kind"\n' if cluster else ""
+        data = f'[data]\nfiles = {json.dumps(files)}\nagent = "agent"\ntarget = "answer"\n{column}{data}\n'
+        (tmp_path / "plan.toml").write_text(f"format = 1\nseed = 1\n{data}[method]\n{method}")
+        assert silograph("run", tmp_path / "plan.toml", "-o", tmp_path / "run")[0] == 0
+        frame, second, _ = records(9)
+        return tmp_path / "run", frame[["pulse", "age"]], np.array(labels)[second]
+
+    return run
+
+
+REGIONS, PRIVATE = 'name = "graph_federation"', 'masks = "skipped"\n[privacy]\nepsilon = 300.0\n'
+LABELS = {
+    "-1/1": ((-1, 1), "", REGIONS, "centroid"),
+    "0/1": ((0, 1), "", REGIONS, "centroid"),
+    "1/2": ((1, 2), 'classes = ["1", "2"]', REGIONS, "centroid"),
+    "words": (("yes", "no"), 'classes = ["yes", "no"]', REGIONS, "south"),
+    "truth": ((False, True), 'classes = ["False", "True"]', REGIONS, "centroid"),
+    "private": (
+        (1, 2),
+        'classes = ["1", "2"]\nbounds = {age = [-3, 3], pulse = [-3, 3]}',
+        f"{REGIONS}\n{PRIVATE}",
+        "south",
+    ),
+    "cluster": ((-1, 1), "", 'name = "clustered_admm"\nloss = "logistic"', "k"),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_predictions_are_the_targets_labels_with_and_without_answers_in_the_table(kind, labelled, tmp_path, silograph):
+    labels, data, method, who = LABELS[kind]
+    folder, x, y = labelled(labels, method, data, kind == "cluster")
+    run = open_run(folder)
+    guess = run.predict(x, who)
+    assert set(guess.tolist()) == set(labels)
+    assert run.labels == labels
+    np.testing.assert_array_equal(guess, np.where(run.predict_proba(x, who)[:, 1] >= 0.5, labels[1], labels[0]))
+    assert run.score(x, y, who) == run.score(x.to_numpy()[:, ::-1], list(y), who) == (guess == y).mean() > 0.6
+    x.to_csv(tmp_path / "asked.csv", index=False)
+    x.assign(answer=y).to_csv(tmp_path / "answered.csv", index=False)
+    for name in ("asked", "answered"):
+        out = tmp_path / f"{name}-out.csv"
+        code, text, _ = silograph("predict", folder, tmp_path / f"{name}.csv", "-o", out, "--who", who, "--json")
+        assert code == 0
+        assert [row["prediction"] for row in rows_of(out)] == [str(label) for label in guess]
+        assert json.loads(text)["score"] == (run.score(x, y, who) if name == "answered" else None)
+
+
+def test_labels_that_only_protected_records_tell_are_told_to_nobody(labelled):
+    public = "bounds = {age = [-3, 3], pulse = [-3, 3]}"
+    folder, x, y = labelled((-1, 1), f"{REGIONS}\n{PRIVATE}", public)
+    run = open_run(folder)
+    assert run.result["task"]["labels"] == [0, 1]
+    assert set(run.predict(x, "south").tolist()) == {0, 1}
+    assert run.score(x, y, "south") == run.score(x, np.where(y == 1, 1, 0), "south") > 0.6
+
+
+def test_a_folder_without_labels_opens_and_has_those_of_its_plan(labelled):
+    folder, x, _ = labelled(("yes", "no"), REGIONS, 'classes = ["yes", "no"]')
+    path = folder / "result.json"
+    told = json.loads(path.read_text())
+    guess = open_run(folder).predict(x, "south")
+    del told["task"]["labels"]
+    path.write_text(json.dumps(told))
+    np.testing.assert_array_equal(open_run(folder).predict(x, "south"), guess)
+
+
+def test_answers_that_are_no_label_or_missing_are_refused_with_their_place(labelled):
+    folder, x, y = labelled((-1, 1), REGIONS)
+    run = open_run(folder)
+    for answer, found in ((7, "found 7"), (None, "it is missing")):
+        with pytest.raises(InputError, match=f"record 3: expected -1 or 1, but {found}"):
+            run.score(x, [answer if k == 2 else label for k, label in enumerate(y)], "south")
+    with pytest.raises(InputError, match="an answer for each of the 60 records"):
+        run.score(x, y[:3], "south")
+
+
+def test_arrays_are_scaled_by_the_plans_bounds_as_tables_are(labelled):
+    folder, x, y = labelled((0, 1), REGIONS, "bounds = {age = [-1, 5], pulse = [-9, 3]}")
+    run = open_run(folder)
+    array = x[FEATURES].to_numpy()
+    before = array.copy()
+    np.testing.assert_array_equal(run.predict_proba(array, "north"), run.predict_proba(x, "north"))
+    assert run.score(array, y, "north") == run.score(x, y, "north") > 0.8
+    np.testing.assert_array_equal(array, before)
+
+
 @pytest.mark.parametrize("negative", [0, -1])
 def test_regions_predict_classes_as_the_table_names_them(negative, tmp_path, silograph):
     run = run_of(tmp_path, silograph, 'name = "graph_federation"\nstep = 2.0\nrounds = 20\n', negative)
@@ -68,7 +166,7 @@ def test_regions_predict_classes_as_the_table_names_them(negative, tmp_path, sil
     assert (told["measure"], told["score"]) == ("accuracy", (guess == label).mean())
     opened = open_run(run)
     assert opened.score(frame, label, "south") == told["score"]
-    np.testing.assert_array_equal(opened.predict(frame[FEATURES].to_numpy(), "south"), (margin >= 0.0).astype(int))
+    np.testing.assert_array_equal(opened.predict(frame[FEATURES].to_numpy(), "south"), guess)
     assert silograph("predict", run, tmp_path / "asked.csv", "-o", tmp_path / "mean.csv")[0] == 0
     assert {row["model"] for row in rows_of(tmp_path / "mean.csv")} == {"centroid"}
 

@@ -113,7 +113,9 @@ def test_numbers_and_an_index_name_agents_in_parquet(tmp_path):
         ("a,1,2\nb,3,4\n", ["line 1", "must not become the names"]),
         ("clinic,y,x\na,1,2\nb,1,oops\n", ["column 'x', data row 2", "'oops'"]),
         ("clinic,y,x\na,1,2\nb,maybe,3\n", ["column 'y', data row 2", "'maybe'"]),
-        ("clinic,y,x\na,1,2\nb,,3\n", ["column 'y', data row 2", "missing"]),
+        ("clinic,y,x\na,1,2\nb,,3\n", ["column 'y', data row 2", "missing", "Leave the record out"]),
+        ("clinic,y,x\na,True,2\nb,False,3\n", ["column 'y', data row 1", "True", 'classes = ["False", "True"]']),
+        ("clinic,y,x\na,1,2\nb,FALSE,3\n", ["column 'y', data row 2", 'classes = ["FALSE", "TRUE"]']),
         ("clinic,y,x\na,1,inf\nb,1,3\n", ["column 'x', data row 1", "infinite"]),
         ("clinic,y,x\na,1,2\n,1,3\n", ["column 'clinic', data row 2", "an agent", "empty"]),
         ("x,y,clinic\n1,2,a\n1,3\n", ["column 'clinic', data row 2", "empty"]),
@@ -176,6 +178,24 @@ def test_under_privacy_no_refusal_depends_on_all_records_together(tmp_path):
     # One record that cannot be used is refused all the same.
     broken = written(tmp_path, "clinic,y,x\na,1,2\nb,1,\n")
     assert "data row 2" in refused(read_regions, broken, "clinic", "y", private=True)
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_truth_values_are_two_classes_once_they_are_named(suffix, private, tmp_path):
+    table = frame().assign(outcome=frame()["outcome"] > 0.0)
+    WRITERS[suffix](table, tmp_path / f"north{suffix}")
+    message = refused(read_regions, [tmp_path / f"north{suffix}"], "clinic", "outcome", private)
+    assert ('classes = ["no", "yes"]' if private else 'classes = ["False", "True"]') in message
+    said = {"private": private, "classes": ("False", "True")}
+    tables = read_regions([tmp_path / f"north{suffix}"], "clinic", "outcome", **said)
+    assert sorted(tables.answers.tolist()) == sorted(table["outcome"].astype(float))
+
+
+def test_a_missing_answer_is_not_to_be_filled(tmp_path):
+    for private, text in ((False, "b,,3"), (True, "b,,3"), (False, "b,NA,3")):
+        paths = written(tmp_path, f"clinic,y,x\na,1,2\n{text}\n")
+        assert "`fill`" not in refused(read_regions, paths, "clinic", "y", private)
 
 
 def test_what_never_varies_is_read(tmp_path):

@@ -299,8 +299,8 @@ def test_one_sum_over_all_regions_goes_on_with_other_agents(tmp_path):
     assert [each if isinstance(each, str) else each["rounds"] for each in found] == [ROUNDS] * 3
     rows = [json.loads(line) for line in (tmp_path / "later" / "east" / "ledger.jsonl").read_text().splitlines()]
     assert [row["why"].split("sum of ")[1].split(",")[0] for row in rows] == [
-        *["9 agents of 3 regions"] * PAUSE,
-        *["9 agents of 3 regions"] * (ROUNDS - PAUSE),
+        *["9 agents of 3 servers"] * PAUSE,
+        *["9 agents of 3 servers"] * (ROUNDS - PAUSE),
     ]
 
 

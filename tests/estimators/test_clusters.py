@@ -157,3 +157,20 @@ def test_private_clusters_choose_everything_and_a_client_makes_its_model_its_own
         ClusteredModels().fit([(x[k], y[k]) for k in range(60)], clusters=["up", "down"] * 30).personalise(
             x[0], y[0], 0
         )
+
+
+def test_costs_and_reasons_name_cells_and_servers_that_exist():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, (24, 5, 2))
+    clients = [(each, np.clip(each @ [0.5, -0.5], -1.0, 1.0)) for each in x]
+    servers, clusters = list("aabbcc") * 4, ["one", "two", "one", "one", "two", "two"] * 4
+    public = {"bounds": [(-1, 1)] * 2, "answers": (-1, 1), "protect": "clients", "masks": "skipped"}
+    estimator = ClusteredModels(epsilon=2.0, delta=1e-3, random_state=1, **public)
+    with pytest.warns(UserWarning, match="A constant would do as well"):
+        model = estimator.fit(clients, servers=servers, clusters=clusters)
+    sites = {each["site"] for each in model.privacy_["guarantees"]}
+    assert sites == {"a/cluster-0", "a/cluster-1", "b/cluster-0", "c/cluster-1"} == {row.silo for row in model.ledger_}
+    assert all(0.0 < each["epsilon"] <= 2.0 for each in model.privacy_["guarantees"])
+    whys = {row.why.split("sum of ")[1].split(",")[0] for row in model.ledger_}
+    assert whys <= {"24 agents of 3 servers", "12 agents of 2 servers"}
+    assert whys

@@ -1,5 +1,7 @@
 """What estimators of linear models share: labels as they came, columns by their names, chances and scores."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -104,6 +106,19 @@ def test_numbers_have_a_score_and_no_chances():
         model.predict_proba(x)
 
 
+@pytest.mark.parametrize("estimator", [ClusteredModels, RegionModels])
+@pytest.mark.parametrize("labels", [(-1, 1), (1, 2), (0.5, 1.5), ("ill", "well"), (False, True)])
+def test_a_saved_run_predicts_and_scores_by_the_labels_it_learned(estimator, labels, tmp_path):
+    parts = silos(labels=labels)
+    model, who = fitted(estimator, parts)
+    model.save(tmp_path / "run")
+    run, (x, y) = open_run(tmp_path / "run"), parts[2]
+    name = who if who in run.models else next(name for name in run.models if name.endswith("000002"))
+    guess = run.predict(x, name)
+    assert guess.tolist() == model.predict(x, who).tolist()
+    assert run.score(x, y, name) == (guess == y).mean() > 0.9
+
+
 def test_models_are_saved_as_run_folders_and_searched_where_that_makes_sense(tmp_path):
     rng = np.random.default_rng(5)
     records = [pd.DataFrame(rng.normal(size=(40, 3)), columns=list("abc")) for _ in range(6)]
@@ -117,3 +132,73 @@ def test_models_are_saved_as_run_folders_and_searched_where_that_makes_sense(tmp
     assert search.fit(agents).best_params_ == {"ridge": 0.01}
     with pytest.raises(InputError, match="GridSearchCV would leave out whole clients"):
         ClusteredModels(find=None).fit(agents, clusters=list("aabbab")).score(agents)
+
+
+@pytest.mark.parametrize("estimator", [ClusteredModels, RegionModels])
+@pytest.mark.parametrize(
+    ("loss", "labels", "gap"),
+    [("logistic", ("no", "yes"), None), ("logistic", (0.0, 1.0), np.nan), ("ridge", None, None)],
+)
+def test_an_answer_that_is_missing_is_refused_with_its_place(estimator, loss, labels, gap):
+    parts = silos(labels=labels)
+    x, y = parts[1]
+    parts[1] = x, pd.Series([gap if k == 3 else label for k, label in enumerate(y)], dtype=object)
+    kind = {"find": 1} if estimator is ClusteredModels else {}
+    what = "client" if kind else "agent"
+    with pytest.raises(InputError, match=f"{what} 1, answers, record 4: expected an answer, but it is missing. Leave"):
+        estimator(loss=loss, **kind).fit(parts)
+    whole = silos(labels=labels)
+    model = estimator(loss=loss, rounds=5, **kind).fit(whole)
+    with pytest.raises(InputError, match="score, answers, record 4: expected an answer, but it is missing"):
+        model.score(*parts[1], *([0] if kind else []))
+
+
+@pytest.mark.parametrize("estimator", [ClusteredModels, RegionModels])
+def test_words_need_classes_and_labels_are_of_one_type(estimator):
+    kind = {"find": 1} if estimator is ClusteredModels else {}
+    with pytest.raises(InputError, match=r'answers, record 1: expected a number, but found none. .*loss="logistic"'):
+        estimator(loss="ridge", **kind).fit(silos(labels=("no", "yes")))
+    mixed = [
+        (x, np.array([1 if label == "no" else label for label in y], dtype=object))
+        for x, y in silos(labels=("no", "yes"))
+    ]
+    with pytest.raises(InputError, match=r"labels of one type, but found several types. .*classes=\(no, yes\)"):
+        estimator(loss="logistic", **kind).fit(mixed)
+
+
+@pytest.mark.parametrize("estimator", [ClusteredModels, RegionModels])
+def test_fit_says_what_it_learns_from(estimator):
+    x, y = silos()[0]
+    for given in ((x, y), (x[:, :2], y), (pd.DataFrame(x), y), ([(x, y, y)],), (zip([x], [y], strict=True),)):
+        with pytest.raises(
+            InputError, match=rf"{estimator.__name__}.fit: expected a list of \(records, answers\), one for"
+        ):
+            estimator(loss="ridge").fit(*given)
+
+
+def test_a_bound_without_width_is_named():
+    wrong = [(-1, 1), (2, 2), (0, 1)]
+    with pytest.raises(InputError, match=r"bounds, column 2: expected a least and a most above it, .*found 2 and 2"):
+        RegionModels("ridge", bounds=wrong).fit(silos())
+    with pytest.raises(InputError, match=r"3 pairs, but found shape \(2, 2\)"):
+        RegionModels("ridge", bounds=wrong[:2]).fit(silos())
+
+
+@pytest.mark.parametrize("estimator", [ClusteredModels, RegionModels])
+@pytest.mark.parametrize(("loss", "labels"), [("ridge", None), ("logistic", (0, 1))])
+def test_a_model_that_will_be_a_constant_is_said_before_anything_is_spent(estimator, loss, labels):
+    kind = {"find": 1, "protect": "records"} if estimator is ClusteredModels else {}
+    public = {"bounds": [(-3, 3)] * 3, "masks": None if kind else "skipped", "random_state": 1, "loss": loss}
+    public |= {"answers": (-9, 9)} if labels is None else {"classes": labels}
+    little, parts = estimator(**kind, **public, epsilon=0.01), silos(labels=labels)
+    with pytest.warns(UserWarning, match="^A constant would do as well") as caught:
+        little.fit(parts)
+    assert str(caught[0].message) in little.privacy_["notes"]
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        stopped = clone(little)
+        with pytest.raises(UserWarning, match="constant"):
+            stopped.fit(parts)
+        assert not hasattr(stopped, "ledger_")
+        estimator(**kind, **public, epsilon=50.0).fit(silos(60, labels))

@@ -76,7 +76,7 @@ def test_every_region_has_a_row_a_round_that_says_who_is_counted_on():
     for row in ran.door.ledger.rows:
         assert row.observer == "own server and everybody else"
         assert row.l2 == pytest.approx(2.0 * clip, rel=1e-6)
-        assert "16 agents of 3 regions" in row.why
+        assert "16 agents of 3 servers" in row.why
         assert "10 of them are counted on" in row.why
     for server in topo.servers:
         rows = ran.door.ledger.of(server)
@@ -101,7 +101,7 @@ def test_an_absent_region_has_no_row_and_the_same_model_as_all():
     ran = run(private(), present=lambda t: [name for name in topo.silos if t != 2 or not name.startswith(away)])
     absent = [row for row in ran.door.ledger.rows if row.round == 2]
     assert {row.silo for row in absent} == set(topo.servers) - {away}
-    assert all("12 agents of 2 regions" in row.why for row in absent)
+    assert all("12 agents of 2 servers" in row.why for row in absent)
     assert ran.outcome.facts["disagreement"] == 0.0
 
 

@@ -69,51 +69,36 @@ def _read(table: Path, texts: list[str]) -> pd.DataFrame:
 
 def _of_run(folder: Path, table: Path, who: str | None) -> tuple[pd.DataFrame, Json]:
     """Predictions of linear models, record by record, and how good they are where the table has the answers."""
-    import numpy as np
     import pandas as pd
 
+    from silograph.data.features import numbers
     from silograph.finished import open_run
     from silograph.run.plan import load
-    from silograph.tasks.linear import signs
 
     run = open_run(folder)
     if not run.models:
         expected = "a run that learned linear models, or a client's model (NPZ)"
         raise InputError(str(folder), expected, f"it learned {run.result['method']}")
     data: Any = load(folder / "plan.toml").data
-    words = [] if data.classes is None else [data.target]
-    task, records = run.result["task"], _read(table, [data.agent, *(data.categories or ()), *words])
+    target, classes = data.target, run.result["task"]["loss"] == "logistic"
+    words = [] if data.classes is None else [target]
+    records = _read(table, [data.agent, *(data.categories or ()), *words])
     owners = _owners(run, records, data.agent, who, str(table))
-    classes, found = task["loss"] == "logistic", np.empty(len(records))
+    parts = []
     for owner in dict.fromkeys(owners):
-        rows = np.flatnonzero(owners == owner)
-        part = records.iloc[rows]
-        found[rows] = run.predict_proba(part, owner)[:, 1] if classes else run.predict(part, owner)
-    told = {"model": owners, "prediction": (found >= 0.5).astype(int) if classes else found}
-    score, measure = None, "accuracy" if classes else "mean squared error"
-    if task["target"] in records:
-        where = f"{table}, column {task['target']}"
-        truth = _answers(records[task["target"]], data.classes, where).to_numpy(dtype=np.float64)
+        part = records[owners == owner]
+        found = {"model": owner, "prediction": run.predict(part, owner)}
+        chance = {"probability": run.predict_proba(part, owner)[:, 1]} if classes else {}
+        parts.append(pd.DataFrame(found | chance, index=part.index))
+    told, score = pd.concat(parts).sort_index(), None
+    if target in records:
+        guess, answers = told["prediction"], records[target]
         if classes:
-            named = signs(truth, where) > 0.0
-            score = float((told["prediction"] == named).mean())
-            told["prediction"] = np.where(told["prediction"] == 1, 1, -1 if (truth == -1.0).any() else 0)
+            where = f"{table}, column {target}"
+            score = float((run.second(guess, where) == run.second(answers, where)).mean())
         else:
-            score = float(((truth - found) ** 2).mean())
-    if data.classes is not None:
-        told["prediction"] = np.where(found >= 0.5, data.classes[1], data.classes[0])
-    frame = pd.DataFrame(told | ({"probability": found} if classes else {}))
-    return frame, {"measure": measure, "score": score}
-
-
-def _answers(column: pd.Series[Any], classes: tuple[str, str] | None, where: str) -> pd.Series[Any]:
-    """Answers in words as numbers: 1 is the second word."""
-    if classes is None:
-        return column
-    words = column.map(lambda cell: str(cell).strip())
-    if strange := [word for word in words if word not in classes]:
-        raise InputError(where, f"{classes[0]} or {classes[1]}", f"found {strange[0]!r}")
-    return words == classes[1]
+            score = float(((numbers(records, [target])[:, 0] - guess) ** 2).mean())
+    return told, {"measure": "accuracy" if classes else "mean squared error", "score": score}
 
 
 def _owners(run: FinishedRun, records: pd.DataFrame, agent: str, who: str | None, where: str) -> Any:

@@ -25,6 +25,7 @@ ADVICE = "Restore the file from a copy, or run again into a new folder."
 LAST = ("rounds", "trace", "privacy", "numbers_are", "path")
 #: Source, target, weight.
 Link = tuple[str, str, float]
+Label = bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,13 @@ class Compared:
 
 @dataclass(frozen=True)
 class LinearTask:
+    """`labels` are those in which two classes are predicted, the negative one first; None for numbers."""
+
     loss: str
     ridge: float | None
     target: str
     features: list[str]
+    labels: tuple[Label, Label] | None = None
 
 
 @dataclass(frozen=True)

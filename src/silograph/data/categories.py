@@ -11,14 +11,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from math import isfinite
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from silograph.core import wording
 from silograph.core.errors import InputError
+from silograph.core.results import Label
 from silograph.core.schema import Such
+from silograph.core.types import BoolArray
 from silograph.data.tables import Grid, is_missing, listed, named, shortened
 
 _POINT_ZERO = re.compile(r"([+-]?[0-9]{1,18})\.0*")  # how pandas writes whole numbers of a column that once had gaps
@@ -58,6 +61,45 @@ def cell_text(cell: object) -> str:
     text = str(cell).strip()
     whole = _POINT_ZERO.fullmatch(text) if isinstance(cell, str | float | Decimal | np.floating) else None
     return whole[1] if whole else text
+
+
+def labels_of(words: tuple[str, str]) -> tuple[Label, Label]:
+    """A target's two labels: numbers and truth values if both words are how `cell_text` writes these.
+
+    >>> labels_of(("1", "2")), labels_of(("False", "True")), labels_of(("0", "00"))
+    ((1, 2), (False, True), ('0', '00'))
+    """
+    no, yes = (word.strip() for word in words)
+    if {no, yes} == {"False", "True"}:
+        return no == "True", yes == "True"
+    first, second = _number(no), _number(yes)
+    return (no, yes) if first is None or second is None else (first, second)
+
+
+def _number(word: str) -> float | None:
+    for kind in (int, float):
+        try:
+            value = kind(word)
+        except ValueError:
+            continue
+        if cell_text(value) == word and isfinite(value):
+            return value
+    return None
+
+
+def second_of(answers: ArrayLike, labels: tuple[Label, Label], where: str) -> BoolArray:
+    """Which answers are the second label, as a value or as a word; -1 stands for 0, as it does where models learn."""
+    no, yes = labels
+    known = {no: False, yes: True, cell_text(no): False, cell_text(yes): True}
+    if no == 0:
+        known[-1] = False
+    cells = np.asarray(answers).ravel().tolist()
+    found = [known.get(cell, known.get(cell_text(cell))) for cell in cells]
+    if None in found:
+        row = found.index(None)
+        there = f"found {shortened(cells[row])}" if cell_text(cells[row]) else "it is missing"
+        raise InputError(f"{where}, record {row + 1}", f"{no} or {yes}", there, "Correct it, or leave the record out.")
+    return np.array(found, dtype=np.bool_)
 
 
 def level_nodes(categories: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -189,15 +189,12 @@ def _checked(
 
 
 def as_learned(frame: Any, told: FeatureOptions) -> Any:
-    """Turn the columns of a DataFrame of records to predict into features, as in the plan; nothing is refused for its
-    looks."""
+    """Turn the columns of a DataFrame of records to predict into features, as in the plan, but for their scale; nothing
+    is refused for its looks."""
     grid = frame_grid(frame, [str(name) for name in frame.columns], "columns")
     grid = with_levels(grid, told.categories, "records", False)
     columns = dict(zip(map(named, grid.column_names or ()), grid.columns, strict=True))
-    made = type(frame)(told.with_fills(columns, "records"))
-    for name in (named(name) for name in told.bounds or () if named(name) in made):
-        made[name] = scaled(numbers(made, [name]), [name], told.bounds)[:, 0]
-    return made
+    return type(frame)(told.with_fills(columns, "records"))
 
 
 def numbers(frame: Any, names: Sequence[str]) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ from silograph.data.tables import (
 Records = tuple[Array, Array]
 
 _PLAIN = FeatureOptions()
+_TRUTH = ("false", "true")
 _LEARNED = "the features the model was learned from"
 
 
@@ -215,11 +216,23 @@ def _numbers(
 def _check_answers(region: FeatureTable, target: str, private: bool) -> None:
     """A word among the answers, which are numbers here, is one of two classes that nobody named; or a slip."""
     for row, cell in enumerate(region.columns[target].tolist()):
-        if isinstance(cell, str) and not is_missing(cell) and not reads_as_number(cell):
-            place = f"{region.where}, column {shortened(target)}, {region.at(row)}"
-            found = "found a word" if private else f"found {shortened(cell)}"
-            todo = 'Two classes are named in the plan\'s [data], the one that is 0 first: classes = ["no", "yes"].'
-            raise InputError(place, "a number", found, todo)
+        missing = cell is None or cell != cell or (isinstance(cell, str) and is_missing(cell))
+        if not missing and not isinstance(cell, bool) and (not isinstance(cell, str) or reads_as_number(cell)):
+            continue
+        place = f"{region.where}, column {shortened(target)}, {region.at(row)}"
+        if missing:
+            todo = "Leave the record out: nothing is learned from a record without an answer."
+            raise InputError(place, "an answer", "it is missing", todo)
+        found, word = "found a word" if private else f"found {shortened(cell)}", str(cell).strip()
+        truth = not private and word.lower() in _TRUTH
+        no, yes = (_as_in(name, word) for name in _TRUTH) if truth else ("no", "yes")
+        todo = f'Two classes are named in the plan\'s [data], the one that is 0 first: classes = ["{no}", "{yes}"].'
+        raise InputError(place, "a number", found, todo)
+
+
+def _as_in(word: str, other: str) -> str:
+    """The word in the other's spelling: false, False or FALSE."""
+    return word if other.islower() else word.upper() if other.isupper() else word.title()
 
 
 def _rows_of_agents(region: FeatureTable, agent: str) -> dict[str, list[int]]:

@@ -139,6 +139,7 @@ class ClusteredModels(LinearModels):
             records = self._scaled(records, self.bounds)
         tables, names = self._tables(records, self._homes(servers, len(records), "servers"), clusters)
         job = ClusteredJob.of(plan, tables, {}, graph_of(plan.topology, tables.regions, Path()))
+        self._warn_of_constant(job.inner)
         outcome, door = self._learn(job)
         place = job.topo.index(names)
         arrays, told = outcome.arrays, "model" if self.epsilon is None else "cell_model"
@@ -226,8 +227,9 @@ class ClusteredModels(LinearModels):
             todo = "Give one of them." if told else "If clients have no groups, say find=1: all are one cluster."
             raise InputError("ClusteredModels", "clusters in fit, or how many to find", found, todo)
         privacy = self._budget(ClusterBudget, "clip")
+        cluster, classes = "cluster" if told else None, self._public_classes
         data = self._section(
-            ClusterData, agent="client", target="answer", cluster="cluster" if told else None, bounds=None, classes=None
+            ClusterData, agent="client", target="answer", cluster=cluster, bounds=None, classes=classes
         )
         # S2's own step has no bounded gradient.
         step = "exact" if privacy is None or self.clip is None else "linearised"

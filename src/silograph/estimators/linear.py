@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
+from silograph.data.categories import cell_text
 from silograph.data.features import odd_features
 from silograph.data.regions import Records, RegionTables
-from silograph.data.tables import LARGEST, check_same_names, listed, shortened
+from silograph.data.tables import LARGEST, check_same_names, listed, reads_as_number, shortened
 from silograph.estimators.base import PlanEstimator, plain
+from silograph.families.servers import constant_note
 
 BOUNDS = (
     "The least and the most of every column, from public knowledge; needed with epsilon, unless a clip is given. "
@@ -32,6 +34,7 @@ CLASSES = (
     "With the logistic loss: the two labels, the negative one first. They are public. None: they are taken from all "
     "answers, and become public."
 )
+_LEAVE_OUT = "Leave the record out."
 _TODO = "Give every client the same columns, by the same names; their order does not matter."
 
 
@@ -49,8 +52,14 @@ class LinearModels(PlanEstimator):
 
     def _read(self, silos: Sequence[tuple[Any, Any]], what: str) -> list[Records]:
         """Every silo's records, columns matched by name where they have names, and answers as numbers."""
+        pairs, todo = f"a list of (records, answers), one for each {what}", f"Write fit([(X_{what}, y_{what}), ...])."
+        if not isinstance(silos, Sequence | np.ndarray):
+            raise InputError(f"{type(self).__name__}.fit", pairs, f"found a {type(silos).__name__}", todo)
         if not len(silos):
-            raise InputError(f"{what}s", "at least one (records, answers)", "found none")
+            raise InputError(f"{what}s", "at least one (records, answers)", "found none", todo)
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in silos):
+            found = "found something else, such as the records and the answers of scikit-learn's fit"
+            raise InputError(f"{type(self).__name__}.fit", pairs, found, todo)
         named = [hasattr(x, "columns") for x, _ in silos]
         if any(named) and not all(named):
             odd = named.index(not named[0])
@@ -64,11 +73,12 @@ class LinearModels(PlanEstimator):
             warnings.warn(question, stacklevel=3)
         records = [self._numbers(x, f"{what} {k}") for k, (x, _) in enumerate(silos)]
         self.n_features_in_ = records[0].shape[1]
-        answers = self._answers([np.asarray(y) for _, y in silos], what)
+        answers = [np.asarray(y) for _, y in silos]
         for k, (x, y) in enumerate(zip(records, answers, strict=True)):
             if y.shape != (len(x),):
                 raise InputError(f"{what} {k}", f"an answer for each of the {len(x)} records", f"found shape {y.shape}")
-        return list(zip(records, answers, strict=True))
+            self._check_gaps(y, f"{what} {k}")
+        return list(zip(records, self._answers(answers, what), strict=True))
 
     def _numbers(self, given: Any, where: str) -> Array:
         """Records as numbers, in the order of the columns that the first silo had."""
@@ -96,37 +106,69 @@ class LinearModels(PlanEstimator):
     def _answers(self, answers: Sequence[NDArray[Any]], what: str) -> list[Array]:
         """Numbers as they are; of labels, 0 for the first class and 1 for the second."""
         if self.loss != "logistic":
-            numbers = [np.asarray(y, dtype=np.float64) for y in answers]
-            for k, y in enumerate(numbers):
-                if np.abs(y).max(initial=0.0) > LARGEST:
-                    where = f"{what} {k}, answers"
-                    raise InputError(where, f"numbers of at most {LARGEST:g}", "found a larger one", "Rescale it.")
-            return numbers
-        found = np.unique(np.concatenate(answers)) if self.classes is None else np.array(plain(self.classes))
+            return [self._number_answers(y, f"{what} {k}") for k, y in enumerate(answers)]
+        try:
+            found = np.unique(np.concatenate(answers)) if self.classes is None else np.array(plain(self.classes))
+        except TypeError:  # they have no order
+            todo = "Write all labels alike, or name the two: classes=(no, yes)."
+            raise InputError(f"{what}s, answers", "labels of one type", "found several types", todo) from None
         if len(found) != 2 or found[0] == found[1]:
             expected, there = "two classes with the logistic loss", f"found {listed([str(label) for label in found])}"
             raise InputError(f"{type(self).__name__}, classes", expected, there, "Name them: classes=(no, yes).")
         if self.classes is None and self.epsilon is not None:
             warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=4)
-        for k, y in enumerate(answers):
-            if not np.isin(y, found).all():
-                expected = f"the labels {found[0]} and {found[1]}"
-                raise InputError(f"{what} {k}, answers", expected, "found another")
         self.classes_ = found
-        return [(y == found[1]).astype(np.float64) for y in answers]
+        return [self._of_classes(y, found, f"{what} {k}") for k, y in enumerate(answers)]
+
+    @staticmethod
+    def _of_classes(answers: NDArray[Any], classes: NDArray[Any], where: str) -> Array:
+        if not np.isin(answers, classes).all():
+            expected, todo = f"the labels {classes[0]} and {classes[1]}", "Correct it, or leave the record out."
+            raise InputError(f"{where}, answers", expected, "found another", todo)
+        return np.asarray(answers == classes[1], dtype=np.float64)
+
+    @staticmethod
+    def _check_gaps(answers: NDArray[Any], where: str) -> None:
+        import pandas as pd
+
+        gaps = np.flatnonzero(pd.isna(answers))
+        if gaps.size:
+            raise InputError(f"{where}, answers, record {gaps[0] + 1}", "an answer", "it is missing", _LEAVE_OUT)
+
+    @staticmethod
+    def _number_answers(answers: NDArray[Any], where: str) -> Array:
+        try:
+            numbers = answers.astype(np.float64)
+        except (TypeError, ValueError):
+            row = next(row for row, cell in enumerate(answers.tolist()) if not reads_as_number(cell))
+            todo = 'For two classes set loss="logistic".'
+            raise InputError(f"{where}, answers, record {row + 1}", "a number", "found none", todo) from None
+        if np.abs(numbers).max(initial=0.0) > LARGEST:
+            expected = f"numbers of at most {LARGEST:g}"
+            raise InputError(f"{where}, answers", expected, "found a larger one", "Rescale it.")
+        return numbers
+
+    @staticmethod
+    def _warn_of_constant(method: object) -> None:
+        """Say so before anything is spent."""
+        if words := constant_note(method):
+            warnings.warn(words, stacklevel=3)
+
+    @property
+    def _public_classes(self) -> list[str] | None:
+        """The two labels as a plan names them."""
+        return [cell_text(label) for label in self.classes_.tolist()] if self.loss == "logistic" else None
 
     def _read_own(self, X: Any, y: Any) -> Records:
         """One silo's records, for a model that knows columns and classes; what lies beyond a bound is the bound."""
-        x, known = self._within(self._numbers(X, "records")), getattr(self, "classes_", None)
-        answers = np.asarray(y)
-        if known is not None:
-            if not np.isin(answers, known).all():
-                raise InputError("records, answers", f"the labels {known[0]} and {known[1]}", "found another")
-            answers = answers == known[1]
+        x, answers = self._within(self._numbers(X, "records")), np.asarray(y)
         if x.shape[1:] != (self.n_features_in_,) or answers.shape != (len(x),):
             expected = f"records of {self.n_features_in_} features, and an answer for each"
             raise InputError("records", expected, f"found shapes {x.shape} and {answers.shape}")
-        return x, np.asarray(answers, dtype=np.float64)
+        self._check_gaps(answers, "records")
+        if self.loss != "logistic":
+            return x, self._number_answers(answers, "records")
+        return x, self._of_classes(answers, self.classes_, "records")
 
     # ---- public bounds ----
 
@@ -169,8 +211,13 @@ class LinearModels(PlanEstimator):
             ends = np.asarray(bounds, dtype=np.float64)
         except (TypeError, ValueError):
             raise InputError(where, expected, "found something else") from None
-        if ends.shape != (self.n_features_in_, 2) or not (ends[:, 0] < ends[:, 1]).all() or not np.isfinite(ends).all():
-            raise InputError(where, f"{expected}, {self.n_features_in_} pairs", f"found shape {ends.shape}")
+        if ends.shape != (self.n_features_in_, 2):
+            todo = "Write bounds=[(low, high), ...], a pair for each column in their order."
+            raise InputError(where, f"{expected}, {self.n_features_in_} pairs", f"found shape {ends.shape}", todo)
+        for k, (low, high) in enumerate(ends.tolist()):
+            if not (low < high and np.isfinite(high - low)):
+                found, todo = f"found {low:g} and {high:g}", "Take wider public bounds, or leave the column out."
+                raise InputError(f"{where}, column {k + 1}", "a least and a most above it, both finite", found, todo)
         return ends
 
     @staticmethod
@@ -222,8 +269,9 @@ class LinearModels(PlanEstimator):
     def _scored(self, X: Any, y: Any, model: Array) -> float:
         """Accuracy, or the share of the answers' variance that is explained (R^2)."""
         guess, answers = self._predicted(X, model), np.asarray(y)
+        self._check_gaps(answers, "score")
         if self.loss != "logistic":
-            return float(r2_score(answers, guess))
+            return float(r2_score(self._number_answers(answers, "score"), guess))
         strange = [label for label in np.unique(answers) if label not in self.classes_]
         if strange:
             expected = f"the labels {self.classes_[0]} and {self.classes_[1]}"

@@ -107,7 +107,7 @@ class RegionModels(LinearModels):
         `regions` names each agent's region (default: one for all). Columns of DataFrames are matched by their names.
         """
         records = self._read(X, "agent")
-        data = self._section(RegionData, agent="agent", target="answer", bounds=None, classes=None)
+        data = self._section(RegionData, agent="agent", target="answer", bounds=None, classes=self._public_classes)
         topology, privacy = self._section(Servers), self._budget(AgentBudget)
         plan = FederationPlan(data, topology, self._section(FederationMethod), privacy, seed=seed_of(self.random_state))
         bounded = self._bounded = learner_of(plan) == "calibrated" or self.bounds is not None
@@ -115,6 +115,7 @@ class RegionModels(LinearModels):
             records = self._scaled(records, self.bounds)
         tables, _ = self._tables(records, self._homes(regions, len(records), "regions"))
         job = FederationJob.of(plan, tables, None, graph_of(plan.topology, tables.regions, Path()))
+        self._warn_of_constant(job.method)
         outcome, door = self._learn(job)
         self.regions_ = list(tables.regions)
         models = [outcome.arrays["model"], outcome.arrays["centroid"]]

@@ -13,8 +13,9 @@ import numpy as np
 from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.processes import time_of, workers_for
-from silograph.core.results import Guarantee, LinearTask, ServerGraph, ServerRound, Test
+from silograph.core.results import Guarantee, Label, LinearTask, ServerGraph, ServerRound, Test
 from silograph.core.types import Array, Json
+from silograph.data.categories import labels_of
 from silograph.data.features import raw_values
 from silograph.data.regions import RegionTables
 from silograph.data.silos import Elsewhere, records_of
@@ -209,7 +210,18 @@ class ServersJob:
 
     @property
     def told_task(self) -> LinearTask:
-        return LinearTask(self.plan.method.loss, self.plan.method.ridge, self.plan.data.target, list(self.features))
+        target, method = self.plan.data.target, self.plan.method
+        return LinearTask(method.loss, method.ridge, target, list(self.features), self._labels)
+
+    @property
+    def _labels(self) -> tuple[Label, Label] | None:
+        """The plan's classes; else -1 and 1 if tables that are here have them and nothing is protected, or 0 and 1."""
+        if self.plan.method.loss != "logistic":
+            return None
+        if self.plan.data.classes is not None:
+            return labels_of(self.plan.data.classes)
+        negative = self.plan.privacy is None and (self.tables.answers == -1.0).any()
+        return (-1 if negative else 0), 1
 
     @property
     def told_graph(self) -> ServerGraph:
@@ -264,36 +276,44 @@ def of_choice(choice: Choice) -> Json:
 
 def calibration_notes(method: Calibrated, data: Any) -> list[str]:
     """Notes on the chosen settings."""
-    choice, classes = method.choice, method.task.loss == "logistic"
-    what = "of the classes' logits" if classes else "of answers"
-    cost = f"Expect noise to cost {choice.expected:.2g} of the variance {what}"
-    if choice.slopes:
-        notes = [
-            f"{cost} if columns fill their bounds, and much more if bounds are much wider than the data: the model "
-            "helps if features explain more than that. A last sum measures it and removes what is noise; if all is "
-            "noise, the model is a constant."
-        ]
-    else:
-        answers = "the mean answer" if choice.together else "the mean answers of the clusters"
-        if choice.offsets:
-            answers = "mean answers, of all and of each cluster"
-        if classes:  # near a half, a share is off by half of what its logit is, or less
-            blur = 0.5 * math.sqrt(choice.expected)
-            cost = f"Expect noise of {blur:.2g} in a class's share: nearer to a half the commoner class may be mistaken"
-        else:
-            cost += ", and more where their bounds are wider than four deviations to either side"
-            if choice.expected > NOTICED:
-                cost += "; a constant that everybody knows beforehand is better, where there is one"
-        notes = [
-            "A constant would do as well: noise leaves nothing of the features' effects, so all of the budget goes to "
-            f"{answers}{', with Laplace noise, which needs no delta' if choice.pure else ''}. {cost}. A larger epsilon "
-            "or more protected units would help."
-        ]
+    notes = [
+        constant_note(method)
+        or f"{_cost(method)} if columns fill their bounds, and much more if bounds are much wider than the data: the "
+        "model helps if features explain more than that. A last sum measures it and removes what is noise; if all is "
+        "noise, the model is a constant."
+    ]
     if data.files and data.bounds is None:  # what was in memory was scaled before
         notes.append(
             "Features have no bounds in [data]: silograph takes them as within -1 and 1 and clips what is beyond."
         )
     return notes
+
+
+def _cost(method: Calibrated) -> str:
+    what = "of the classes' logits" if method.task.loss == "logistic" else "of answers"
+    return f"Expect noise to cost {method.choice.expected:.2g} of the variance {what}"
+
+
+def constant_note(method: object) -> str:
+    """The note on chosen settings by which the model is a constant; empty for others."""
+    if not isinstance(method, Calibrated) or method.choice.slopes:
+        return ""
+    choice, cost = method.choice, _cost(method)
+    answers = "the mean answer" if choice.together else "the mean answers of the clusters"
+    if choice.offsets:
+        answers = "mean answers, of all and of each cluster"
+    if method.task.loss == "logistic":  # near a half, a share is off by half of what its logit is, or less
+        blur = 0.5 * math.sqrt(choice.expected)
+        cost = f"Expect noise of {blur:.2g} in a class's share: nearer to a half the commoner class may be mistaken"
+    else:
+        cost += ", and more where their bounds are wider than four deviations to either side"
+        if choice.expected > NOTICED:
+            cost += "; a constant that everybody knows beforehand is better, where there is one"
+    return (
+        "A constant would do as well: noise leaves nothing of the features' effects, so all of the budget goes to "
+        f"{answers}{', with Laplace noise, which needs no delta' if choice.pure else ''}. {cost}. A larger epsilon "
+        "or more protected units would help."
+    )
 
 
 def compared_note(each: str) -> str:

@@ -104,13 +104,13 @@ def _planned(
         members, cells = np.flatnonzero(group[place] == g), np.flatnonzero(group == g)
         here = there = tuple(names[int(k)] for k in members)
         servers = [gate.silos[int(c)] for c in cells if (place[members] == c).any()]
-        regions = None if joined is None else len(servers)
+        homes = None if joined is None else len(set(joined.server[place[members]].tolist()))
         if joined is not None and sealed.elsewhere is not None and (of := sealed.elsewhere.everybody(here)):
-            there, regions = tuple(sorted(of)), len(set(of.values()))
+            there, homes = tuple(sorted(of)), len(set(of.values()))
         if len(there) < masks.minimum:
             continue
         asked, linked = sum_of(gate, sealed, there, region), None
-        facts = _facts(gate, asked, regions)
+        facts = _facts(gate, asked, homes)
         for payer in servers if sealed.within is None else here:
             gate.door.afford(
                 gate.row(payer, sealed.release_point, nothing, **facts)
@@ -154,21 +154,21 @@ def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str) ->
     )
 
 
-def _facts(gate: Gate, asked: MaskedSum, regions: int | None = None) -> dict[str, Any]:
-    """The ledger's facts about a sum under masks, over the agents of one region or of several."""
+def _facts(gate: Gate, asked: MaskedSum, homes: int | None = None) -> dict[str, Any]:
+    """The ledger's facts about a sum under masks, over the agents of one server or, if these are joined, of `homes`."""
     how, noise, cohort = asked.masks.how, asked.noise, asked.cohort
-    of = f"{len(asked.members)} agents of {regions} regions"
+    of = f"{len(asked.members)} agents of {homes} server{'' if homes == 1 else 's'}"
     if noise is None:
         if asked.within is not None:  # the sum of a star's sites is for everybody
             why = f"masks hide each of {len(asked.members)} sites, not their sum ({how})"
             return {"observer": EVERYBODY, "mechanism": "reveal", "why": why}
-        if regions is not None:
+        if homes is not None:
             return {"observer": EVERYBODY, "mechanism": "reveal", "why": f"masks hide {of}, not their sum ({how})"}
         why = f"masks hide {len(asked.members)} agents from their server, not their sum ({how})"
         return {"observer": OWN_SERVER, "mechanism": "reveal", "why": why}
     within = asked.within or Within(cohort.l2, CLIPPED_AGENT, f"each update clipped to {asked.clip:g}")
     who = "agents" if asked.within is None else "sites"
-    whose = f"{len(asked.members)} {who}" if regions is None else of
+    whose = f"{len(asked.members)} {who}" if homes is None else of
     return {
         "observer": EVERYBODY,
         "mechanism": noise.name,

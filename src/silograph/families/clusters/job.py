@@ -116,9 +116,14 @@ class ClusteredJob(ServersJob):
         """Cells whose sum may never be known; with found clusters that cannot be told beforehand."""
         if self.masks is None or self.plan.method.find is not None or self.plan.reach == "all":
             return []
-        cells = np.bincount(self._cells, minlength=len(self.topo.servers) * len(self.names))
         names = [f"{server}/{name}" for server in self.topo.servers for name in self.names]
-        return [name for name, size in zip(names, cells, strict=True) if 0 < size < self.masks.minimum]
+        return [name for name, size in zip(names, self._cell_sizes, strict=True) if 0 < size < self.masks.minimum]
+
+    @property
+    def _cell_sizes(self) -> list[int]:
+        """How many clients each cluster of each server has."""
+        sizes: list[int] = np.bincount(self._cells, minlength=len(self.topo.servers) * len(self.names)).tolist()
+        return sizes
 
     @property
     def _cells(self) -> Array:
@@ -210,11 +215,13 @@ class ClusteredJob(ServersJob):
 
     @property
     def _sites(self) -> Sequence[str]:
-        """Whose rows the cost is read from: clients', cells', or servers' where nothing is protected."""
+        """Whose rows the cost is read from: clients', those of cells that have clients, or servers' where nothing is
+        protected."""
         if self.plan.protect == "records":
             return self.topo.silos
         if self.plan.protect == "clients":
-            return [f"{server}/cluster-{q}" for server in self.topo.servers for q in range(len(self.names))]
+            cells = [f"{server}/cluster-{q}" for server in self.topo.servers for q in range(len(self.names))]
+            return [cell for cell, size in zip(cells, self._cell_sizes, strict=True) if size]
         return self.topo.servers
 
     def forecast(self) -> Json:
