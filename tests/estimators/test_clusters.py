@@ -174,3 +174,17 @@ def test_costs_and_reasons_name_cells_and_servers_that_exist():
     whys = {row.why.split("sum of ")[1].split(",")[0] for row in model.ledger_}
     assert whys <= {"24 agents of 3 servers", "12 agents of 2 servers"}
     assert whys
+
+
+@pytest.mark.parametrize("budget", [{}, {"epsilon": 4.0}, {"epsilon": 4.0, "protect": "clients"}])
+def test_one_cluster_is_given_and_costs_nothing_to_find(budget):
+    """The same bits leave clients, at the same cost, as if each had said that it is of one cluster."""
+    rng = np.random.default_rng(0)
+    clients = [(x, x @ [1.0, -1.0]) for x in rng.uniform(-1.0, 1.0, (30, 5, 2))]
+    public = {"bounds": [(-1, 1)] * 2, "answers": (-2, 2), "masks": "skipped", **budget} if budget else {}
+    one = ClusteredModels(find=1, random_state=0, **public).fit(clients)
+    told = ClusteredModels(random_state=0, **public).fit(clients, clusters=["cluster 1"] * 30)
+    np.testing.assert_array_equal(one.models_, told.models_)
+    assert one.clusters_.tolist() == told.clusters_.tolist() == ["cluster 1"] * 30
+    assert one.ledger_ == told.ledger_
+    assert not any(row.release_point == "gradient" for row in one.ledger_)

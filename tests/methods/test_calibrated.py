@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from silograph import ClusteredModels, RegionModels
+from silograph.core.errors import InputError
 from silograph.families.servers import noise_of_choice
 from silograph.methods import calibrated
 from silograph.methods.calibrated import Calibrated, _spread_of, own_constant
@@ -261,3 +263,76 @@ def test_a_group_that_is_too_small_for_a_sum_gets_what_the_others_have(epsilon, 
     models = found["cluster_model"][0]
     assert np.isfinite(models).all()
     np.testing.assert_allclose(models[2], models[:2].mean(0), atol=0.3 * np.abs(models).max())
+
+
+def of_clusters(seed, sizes, slopes, levels, epsilon, protect="clients"):
+    """Clients of 40 records in clusters of these sizes; the mean squared error of each cluster's model on the truth."""
+    rng, clients, names = np.random.default_rng(seed), [], []
+    for q, (size, slope, level) in enumerate(zip(sizes, slopes, levels, strict=True)):
+        for _ in range(size):
+            x = rng.uniform(-1.0, 1.0, (40, 2))
+            clients.append((x, slope * x[:, 0] + level + 0.2 * rng.normal(size=40)))
+            names.append(f"cluster {q}")
+    public = {"bounds": [(-1, 1)] * 2, "answers": (-8, 8), "masks": "skipped", "random_state": seed}
+    model = ClusteredModels(epsilon=epsilon, protect=protect, **public).fit(clients, clusters=names)
+    truth = np.column_stack([slopes, np.zeros(len(sizes)), levels])
+    return model, (model.cluster_models_ - truth) ** 2 @ [1.0 / 3.0, 1.0 / 3.0, 1.0]
+
+
+@pytest.mark.parametrize(("epsilon", "protect"), [(8.0, "clients"), (0.5, "records")])
+@pytest.mark.parametrize("few", [2, 4, 15])
+def test_a_tiny_cluster_costs_the_large_ones_nothing(few, epsilon, protect):
+    """Of 60 clients each, with opposite slopes: one model for both would lose .58, a third by slopes, a quarter by
+    constants. Over three runs."""
+    lost = [of_clusters(s, (60, 60, few), (1.0, -1.0, 0.0), (0.0, 1.0, 0.5), epsilon, protect)[1] for s in range(3)]
+    assert np.mean(lost, axis=0)[:2].max() < 0.15
+
+
+def test_a_tiny_cluster_gets_what_the_others_agree_on():
+    """By a note beforehand: the slope of the large clusters, not a constant, which would lose 1 / 3."""
+    for few in (2, 4):
+        each = [of_clusters(seed, (60, 60, few), (1.0,) * 3, (0.0,) * 3, 8.0) for seed in range(3)]
+        assert np.mean([lost[2] for _, lost in each]) < 0.1
+        assert any("Too small for slopes of their own: 'cluster 2'." in note for note in each[0][0].privacy_["notes"])
+
+
+def test_a_tiny_cluster_gets_the_mean_over_clients_not_over_clusters():
+    """90 clients of slope 1 and 45 of slope -1."""
+    found = [of_clusters(s, (90, 45, 2), (1.0, -1.0, 0.0), (0.0,) * 3, 30.0)[0].cluster_models_ for s in range(3)]
+    assert np.mean(found, axis=0)[2, 0] == pytest.approx(1.0 / 3.0, abs=0.1)
+
+
+def test_a_large_cluster_without_effects_does_not_get_those_of_the_others():
+    each = [of_clusters(seed, (60, 60, 60), (1.0, 1.0, 0.0), (0.0,) * 3, 8.0)[1] for seed in range(3)]
+    assert np.mean(each, axis=0).max() < 0.05
+
+
+def test_many_tiny_clusters_of_one_mind_have_one_model():
+    """Twelve clusters of five clients, of which none could learn alone, beside a large one."""
+    lost = [of_clusters(seed, (60, *(5,) * 12), (1.0,) * 13, (0.0,) * 13, 8.0)[1] for seed in range(3)]
+    assert np.mean(lost, axis=0).max() < 0.1
+
+
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize(("features", "loss"), [(1, "ridge"), (3, "ridge"), (3, "logistic")])
+def test_a_given_step_is_refused_before_anything_is_spent_or_does_no_harm(features, loss, alike):
+    """The longest that is allowed is named, and with it the model beats a constant, also on columns that are all alike;
+    what is a little longer is refused."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, (300, 1, 1 if alike else features)) * np.ones(features)
+    effect = x.sum(2) / math.sqrt(features)
+    answers = np.where(effect > 0.5 * rng.normal(size=effect.shape), "yes", "no") if loss == "logistic" else effect
+    agents = list(zip(x, answers, strict=True))
+    public = {"classes": ("no", "yes")} if loss == "logistic" else {"answers": (-4, 4)}
+    public |= {"bounds": [(-1, 1)] * features, "masks": "skipped", "random_state": 0}
+    with pytest.raises(InputError, match=r"step: expected at most [0-9.]+, .*found 100") as refused:
+        RegionModels(loss, epsilon=8, step=100.0, **public).fit(agents)
+    longest = float(refused.value.expected.split()[2].rstrip(","))
+    with pytest.raises(InputError, match="step: expected at most"):
+        RegionModels(loss, epsilon=8, step=1.01 * longest, **public).fit(agents)
+    model = RegionModels(loss, epsilon=8, step=longest, **public).fit(agents)
+    guess, truth = model.predict(x[:, 0]), answers[:, 0]
+    if loss == "logistic":
+        assert (guess != truth).mean() < 0.3
+    else:
+        assert ((guess - truth) ** 2).mean() < 0.2 * truth.var()

@@ -25,10 +25,13 @@ agent's vector is the mean over its records. All stages share one budget; `choos
     spread  means of e^2 and of e e' over pairs of records of one agent, e being the finished model's residual: the
             second is the variance of agents' own constants, by which each can shrink its own (`own_constant`).
 
-Clips cost nothing but bias, so steps are safe whatever they are; what they lose, `check` measures. Groups (clusters)
-have levels, steps and checks of their own, shrunk to each other by what of their spread is not noise; or one model
+Clips cost nothing but bias; what they lose, `check` measures. A given step is refused where it may diverge
+(`longest_step`). Groups (clusters)
+have levels, steps and checks of their own, shrunk to each other as far as their spread may be noise; or one model
 together and levels of their own, where a group is too small for that; or all in common. Features are within -1 and 1,
-and answers within public bounds: what lies beyond counts as the bound.
+and answers within public bounds: what lies beyond counts as the bound. A group in which noise leaves no slopes, or that
+is too small for a sum, gets the mean of the others' slopes, weighted by their units; so does one whose check finds
+nothing, as far as it could have missed them.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import check
 from silograph.core.types import Array, BoolArray, Carry, Json
@@ -48,6 +52,7 @@ from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows
 from silograph.methods.calibration import (
     CHECK_CLIP,
     CLASS_SIZE,
+    LONGEST,
     MOST_LONGER,
     MOST_RECORDS,
     SPREAD_CLIP,
@@ -56,6 +61,7 @@ from silograph.methods.calibration import (
     SURE,
     Choice,
     Stage,
+    longest_step,
     offset_clip,
 )
 from silograph.privacy.bound import Bounded, clip_rows
@@ -96,6 +102,10 @@ class Calibrated(Plain):
         check(self, "calibrated models")
         if self.task.loss == "huber":
             raise InputError("calibrated models, loss", "ridge or logistic", "found huber")
+        longest = longest_step(self._slopes, self._classes, self.choice.moments)
+        if self.choice.step > longest:
+            largest = f"at most {_rounded_down(longest):g}, beyond which steps may grow without end"
+            raise InputError(wording.setting("step"), largest, f"found {self.choice.step:g}", "Leave it out.")
 
     @cached_property
     def _count(self) -> int:
@@ -205,7 +215,7 @@ class Calibrated(Plain):
         return np.stack([pair, 0.5 * e**2, paired], -1), SPREAD_CLIP
 
     def _centred(self, y: Array, where: Array) -> Array:
-        return y if self._classes else np.clip((y - where[:, :1]) / where[:, 1:], -4.0, 4.0)
+        return y if self._classes else np.clip((y - where[:, :1]) / where[:, 1:], -LONGEST, LONGEST)
 
     def _residual(self, y: Array, margin: Array) -> Array:
         """Of size about 1."""
@@ -249,7 +259,11 @@ class Calibrated(Plain):
         assert total.noise is not None, "agents put the noise in"
         size = self._count if apart else 1
         units = np.maximum(self._units(total.counts[:size], up.rows[total.summed], group), 1.0)
-        return _Seen(total.sums[:size] / units[:, None], total.noise[:size] / units, units, total.counts[:size] > 0.0)
+        heard, noise = total.counts[:size] > 0.0, total.noise[:size] / units
+        if apart and not self.separate and stage in ("step", "check"):  # of the others the large groups know more
+            clip = STEP_CLIP * math.sqrt(self._slopes + 1.0) if stage == "step" else CHECK_CLIP
+            heard &= noise * math.sqrt(dict(self.choice.schedule)[stage]) / clip <= self.choice.most_noise
+        return _Seen(total.sums[:size] / units[:, None], noise, units, heard)
 
     def _apart(self, stage: Stage) -> bool:
         """Whether groups are added up one by one."""
@@ -281,8 +295,9 @@ class Calibrated(Plain):
         return {"length": np.array(np.broadcast_to(length, servers["length"].shape))}
 
     def _levelled(self, servers: Carry, seen: _Seen) -> Carry:
-        mean = (seen.mean if self.separate else _towards_each_other(seen.mean, seen.noise**2, seen.heard))[:, 0]
-        noise = seen.noise
+        if not self.separate:
+            seen = _towards_each_other(seen)
+        mean, noise = seen.mean[:, 0], seen.noise
         if not self._classes:  # no answer is beyond the public bounds, and so is no mean of them
             centre, scale = servers["where"][: len(mean)].T
             mean = np.clip(mean, (-1.0 - centre) / scale, (1.0 - centre) / scale)
@@ -297,6 +312,7 @@ class Calibrated(Plain):
         size = CLASS_SIZE if self._classes else 1.0
         eta = self.choice.step * np.minimum(servers["length"] ** -0.5, MOST_LONGER)[:, None]
         model = servers["model"] + eta * size * seen.mean
+        model = np.column_stack([clip_rows(model[:, :-1], LONGEST), np.clip(model[:, -1], -LONGEST, LONGEST)])
         done = int(servers["round"]) - [stage for stage, _ in self.choice.schedule].index("step") + 1
         half = max(self.choice.rounds // 2, 1)
         if done <= self.choice.rounds - half:
@@ -306,10 +322,10 @@ class Calibrated(Plain):
             return {"model": model, "tail": tail}
         # A mean of the last half of the steps has the noise of that half, divided by the loss's curvature.
         noise = seen.noise / math.sqrt(half) * size * (4.0 if self._classes else 1.0)
-        found = {"model": tail, "tail": tail, "tail_noise": noise + np.zeros(self._count)}
-        if not self.separate and self._apart("step"):
-            found["model"] = _towards_each_other(tail, noise**2, seen.heard)
-        return found
+        found = seen._replace(mean=tail, noise=noise)
+        if self._apart("step") and not self.separate:
+            found = _towards_each_other(found)
+        return {"model": found.mean, "tail": tail, "tail_noise": found.noise + np.zeros(self._count)}
 
     def _checked(self, servers: Carry, seen: _Seen) -> Carry:
         """Move along the line from the constant to the model, as far as it pays."""
@@ -320,18 +336,18 @@ class Calibrated(Plain):
         spread = np.maximum(np.maximum(2.0 * ff - f**2, 4.0 * seen.noise), 0.1)
         # A direction found on these very records fits d / n of them by chance; clips and few steps leave half of that.
         chance = seen.noise**2 + 0.5 * self._slopes * servers["length"][: len(e)] ** 2 / seen.units
-        sure = np.clip((np.maximum(ef, 0.0) ** 2 / chance - 1.0) / 5.0, 0.0, 1.0)
         w, length = servers["model"][:, :-1], _length(servers["model"][:, :-1])[:, 0]
-        s = np.maximum(ef, 0.0) * size / (spread * curve)
+        per = size / (spread * curve)
+        s = np.maximum(ef, 0.0) * per
         if not self._classes:  # of classes the line's slope at the constant is not that farther out
             s = _of_two(s, seen.noise / spread, length, servers["tail_noise"], self._slopes)
-        s = np.minimum(sure * s, length)
+        sure = np.where(seen.heard, _sure(np.maximum(ef, 0.0) ** 2, chance), 0.0)
+        line = np.column_stack([w / length[:, None], -f * np.ones_like(s)])
+        model = np.minimum(sure * s, length)[:, None] * line
+        if self._apart("check") and not self.separate:
+            model += (1.0 - sure)[:, None] * _of_others(np.minimum(s, length)[:, None] * line, chance * per**2, seen)
         first, second = servers["level_noise"] ** 2, (seen.noise * size / curve) ** 2
-        level = level + _part(first, second) * e * size / curve
-        checked = np.column_stack([w * (s / length)[:, None], level - s * f])
-        model, heard = np.broadcast_to(checked, servers["model"].shape).copy(), np.broadcast_to(seen.heard, len(w))
-        if heard.any():
-            model[~heard] = model[heard].mean(0)
+        model[:, -1] += level + np.where(seen.heard, _part(first, second) * e * size / curve, 0.0)
         return {"model": model}
 
     def _own_levels(self, servers: Carry, seen: _Seen) -> Carry:
@@ -344,9 +360,7 @@ class Calibrated(Plain):
             return {"model": model}
         weight = np.where(seen.heard, seen.units, 0.0)
         off = np.where(seen.heard, off - weight @ off / max(float(weight.sum()), 1.0), 0.0)
-        squares, by_noise = (float(weight @ each**2 / max(weight.sum(), 1.0)) for each in (off, noise))
-        free = int(seen.heard.sum()) - 1
-        between = max(squares - _most_by_noise(free) * by_noise * free / (free + 1.0), 0.0) if free > 0 else 0.0
+        between = _between_groups(seen._replace(mean=off[:, None], noise=noise))
         model[:, -1] += off * _part(np.full(len(off), between), noise**2)
         return {"model": model}
 
@@ -397,6 +411,11 @@ class Calibrated(Plain):
         arrays = {"model": each[:, 0], "centroid": model[0], "cell_model": own, "cluster_model": each}
         arrays["variance"] = np.array([_between(servers["scatter"][0], self._classes)])
         return Outcome(arrays, {"rounds": int(servers["round"]), "disagreement": 0.0, "clusters": self._count})
+
+
+def _rounded_down(x: float) -> float:
+    """To four decimals, so that what an error names is allowed."""
+    return math.floor(1e4 * x) / 1e4
 
 
 def within(y: Array, answers: tuple[float, float], loss: str) -> Array:
@@ -478,26 +497,60 @@ def _spread_of(shares: Array, noise: float) -> Array:
 
 def _most_by_noise(free: int) -> float:
     """How large the mean of so many squares of standard normal numbers is at most, but for one case in twenty (Wilson
-    and Hilferty 1931): groups that are apart by less may be alike. With groups of very different size, or Laplace
-    noise, alike ones pass for different in up to one case in five; then they are still drawn to each other."""
+    and Hilferty 1931): groups that are apart by less may be alike. With Laplace noise, alike ones pass for different
+    more often; then they are still drawn to each other."""
     part = 2.0 / (9.0 * free)
     return (1.0 - part + 1.645 * math.sqrt(part)) ** 3
 
 
-def _towards_each_other(value: Array, noise: Array, heard: BoolArray) -> Array:
-    """Rows (groups, K) shrunk to their mean by the part of their spread that noise of this variance may make (empirical
-    Bayes); groups that were not heard get the mean."""
-    if len(value) == 1:
-        return value
-    weight = np.divide(1.0, noise, out=np.zeros(len(noise)), where=heard)[:, None]
-    mean = (weight * value).sum(0) / max(float(weight.sum()), 1e-300)
-    off = np.where(heard[:, None], value - mean, 0.0)
-    free, between = int(heard.sum()) - 1, 0.0
-    if free > 0:
-        most = _most_by_noise(free * value.shape[1]) * float(noise[heard].mean())
-        between = max(float((off**2).mean(1).sum()) / free - most, 0.0)
-    kept = np.divide(between, between + noise, out=np.zeros(len(noise)), where=heard)
-    return np.asarray(mean + off * kept[:, None])
+def _precision(seen: _Seen) -> Array:
+    return np.divide(1.0, seen.noise**2, out=np.zeros(len(seen.noise)), where=seen.heard)
+
+
+def _between_groups(seen: _Seen) -> float:
+    """The variance of groups' values that is not noise (DerSimonian and Laird 1986): with weights p_q = 1 / noise_q^2
+
+    sum p_q |value_q - mean|^2 / K  =  groups - 1  +  variance (sum p_q - sum p_q^2 / sum p_q)  in expectation,
+
+    so that a group that is little but noise has little say."""
+    p, free = _precision(seen), int(seen.heard.sum()) - 1
+    if free < 1:
+        return 0.0
+    off = np.where(seen.heard[:, None], seen.mean - p @ seen.mean / p.sum(), 0.0)
+    most = _most_by_noise(free * off.shape[1]) * free
+    return max(float(p @ (off**2).mean(1)) - most, 0.0) / float(p.sum() - (p**2).sum() / p.sum())
+
+
+def _towards_each_other(seen: _Seen) -> _Seen:
+    """Means of groups shrunk to their common mean by the part of their spread that noise may make (empirical Bayes),
+    and what noise is left; groups that were not heard get the mean of all units that were."""
+    if len(seen.mean) == 1 or not seen.heard.any():
+        return seen
+    p, noise = _precision(seen), seen.noise**2
+    common = p @ seen.mean / p.sum()
+    kept = np.where(seen.heard, _part(np.full(len(p), _between_groups(seen)), noise), 0.0)
+    mean = np.where(seen.heard[:, None], common + kept[:, None] * (seen.mean - common), 0.0)
+    units = np.where(seen.heard, seen.units, 0.0)
+    mean[~seen.heard] = units @ mean / units.sum()
+    left = kept * np.where(seen.heard, noise, 0.0) + (1.0 - kept) ** 2 / p.sum()
+    return seen._replace(mean=mean, noise=np.sqrt(left))
+
+
+def _of_others(line: Array, off: Array, seen: _Seen) -> Array:
+    """What a group gets for want of slopes of its own: the mean of the others' lines, weighted by their units, as far
+    as its slopes are sure, and as far as the group's own check (noise variance `off`) could have missed them."""
+    units = np.where(seen.heard, seen.units, 0.0)
+    others = np.maximum(units.sum() - units, 1.0)
+    mean = (units @ line - units[:, None] * line) / others[:, None]
+    noise = (units**2 @ off - units**2 * off) / others**2
+    mean *= _sure((mean[:, :-1] ** 2).sum(1), np.maximum(noise, 1e-300))[:, None]
+    missed = np.where(seen.heard, 1.0 - _sure((mean[:, :-1] ** 2).sum(1), off), 1.0)
+    return np.asarray(missed[:, None] * mean)
+
+
+def _sure(square: Array, chance: Array) -> Array:
+    """From 0 to 1 as a square is 1 to 6 times what chance makes of it."""
+    return np.clip((square / chance - 1.0) / 5.0, 0.0, 1.0)
 
 
 def _of_two(s: Array, off: Array, length: Array, noise: Array, slopes: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from silograph.privacy.masking import counted_on
@@ -16,6 +17,7 @@ STAGES: tuple[Stage, ...] = ("look", "length", "level", "step", "check", "offset
 STEP_CLIP, CHECK_CLIP, SPREAD_CLIP = 0.5, 1.5, 2.0
 MOST_RECORDS = 1024.0  # most records of an agent that count for the length of its vectors
 MOST_LONGER = 3.0  # steps of agents with many records are at most so many times longer
+LONGEST = 4.0  # answers, in their deviations, and so models: what is longer is a walk that noise makes
 CLASS_SIZE = 0.45  # of y - chance, about
 
 _LOOK, _CHECK, _SPREAD = 0.1, 0.15, 0.05  # shares of the budget
@@ -41,8 +43,9 @@ class Choice:
     one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared error
     to expect, in units of the variance of answers (for classes: of their logits), beyond what the features leave
     unexplained, if agents have one record each (more records reduce it) and answers' bounds are no more than four
-    deviations from their middle. `slopes`: whether there are any; `together`: whether groups share them. `pure`:
-    whether all of the budget goes to one mean answer with Laplace noise, and no delta."""
+    deviations from their middle. `slopes`: whether there are any; `together`: whether groups share them; `most_noise`:
+    the most `noise` that leaves a group slopes of its own. `pure`: whether all of the budget goes to one mean answer
+    with Laplace noise, and no delta."""
 
     schedule: tuple[tuple[Stage, float], ...]
     step: float
@@ -53,6 +56,7 @@ class Choice:
     together: bool
     expected: float
     pure: bool = False
+    most_noise: float = math.inf
 
     @property
     def rounds(self) -> int:
@@ -91,9 +95,16 @@ def pure_noise_in_mean(epsilon: float, members: int, units: int | None = None) -
 
 
 def noise_in_groups(noises: Sequence[float], units: Sequence[int]) -> float:
-    """The noise in the mean of a typical group, from that of each, if groups are added up one by one."""
-    squares = [noise**2 * n for noise, n in zip(noises, units, strict=True)]
-    return math.sqrt(sum(squares) / sum(units))
+    """The noise in the mean of a typical group, from that of each, if groups are added up one by one: two thirds
+    of all units are in groups with no more noise. The others lose little by sums of their own: their models are drawn
+    to those of the large groups.
+
+    >>> noise_in_groups([0.1, 3.0, 0.1], [60, 2, 60])
+    0.1
+    """
+    order = sorted(zip(noises, units, strict=True))
+    up_to = accumulate(n for _, n in order)
+    return next(noise for (noise, _), n in zip(order, up_to, strict=True) if 3 * n >= 2 * sum(units))
 
 
 def choose(
@@ -199,9 +210,30 @@ def _with_slopes(
     if of_level > _COARSE or of_slopes > (_SIGNAL if together else _SIGNAL_APART):
         return None
     count = rounds or round(min(max(4.0 / math.sqrt(of_slopes), _FEWEST), _MOST))
-    eta = step or (4.0 if classes else 1.0) / (1.0 + 0.3 * features)
+    eta = step or _chosen_step(features, classes)
     schedule = _scheduled(look, length, level, steps, count, _CHECK, offset, spread)
-    return Choice(schedule, eta, level_clip, noise, True, moments, together, of_level + of_slopes)
+    most = math.inf if together else noise * math.sqrt(_SIGNAL / of_slopes)
+    return Choice(schedule, eta, level_clip, noise, True, moments, together, of_level + of_slopes, most_noise=most)
+
+
+def _chosen_step(features: int, classes: bool) -> float:
+    return (4.0 if classes else 1.0) / (1.0 + 0.3 * features)
+
+
+def longest_step(features: int, classes: bool, moments: bool) -> float:
+    """The longest step that may be given: steps of gradient descent grow without end if they are longer than
+    2 / curvature, and clips then only bound how far each goes. With u the features and 1,
+
+        curvature of squares  <=  mean |u|^2  <=  1 + features s,    of classes a quarter of it, chance (1 - chance)
+
+    s = 1 where `moments` give every feature the mean square 1, and s = 4 where |x| <= 1 was divided by 1/2. This is for
+    features that are all alike; the chosen step is for others, and may be longer.
+
+    >>> longest_step(3, classes=False, moments=True), longest_step(1, classes=True, moments=True)
+    (0.5263157894736842, 4.0)
+    """
+    curvature = (1.0 + features * (1.0 if moments else 4.0)) * (0.25 if classes else 1.0)
+    return max(2.0 / curvature, _chosen_step(features, classes))
 
 
 def _scheduled(

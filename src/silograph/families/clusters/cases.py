@@ -52,6 +52,7 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "calibrated, records, slopes in common": _plan(_CHOSEN, _MUCH, [-1, 1]),
         "calibrated, records, slopes": _plan({**_CHOSEN, "loss": "logistic"}, _MORE),
         "calibrated, records, found clusters": _plan({**_CHOSEN, "find": 2}, _MORE, [-1, 1]),
+        "calibrated, clients, one cluster": _plan({**_CHOSEN, "find": 1}, {**_MORE, "protect": "clients"}, [-1, 1]),
         "calibrated, clients": _plan(_CHOSEN, {**_MORE, "protect": "clients"}, [-1, 1]),
     }
 

@@ -26,7 +26,11 @@ class SpokenOfClusters(OfServers):
     def rounds(self) -> str:
         stages = 10 if self.method.get("loss") == "logistic" else 5  # of random effects
         most = stages * self.method.get("rounds", 100)
-        return f"until solved, at most {number(most + ('find' in self.method))}" if self.effects else super().rounds
+        return f"until solved, at most {number(most + self.finds)}" if self.effects else super().rounds
+
+    @property
+    def finds(self) -> bool:
+        return bool(self.method.get("find", 1) > 1)
 
     @property
     def effects(self) -> bool:
@@ -44,7 +48,7 @@ class SpokenOfClusters(OfServers):
         yield Leaving("each client’s model as the result", size(d), "once, at the end", BARE, True)
 
     def sent(self) -> Iterator[Leaving]:
-        if "find" in self.method:
+        if self.finds:
             how = (NOISY, False) if self.private else (BARE, True)
             yield Leaving("the mean gradient at zero, to find clusters", self.features, "once, first", *how)
         if self.effects:

@@ -17,7 +17,8 @@ from silograph.core.results import Compared, Privacy, Test, filled
 from silograph.core.spreadsheet import csv_of
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
-from silograph.families.clusters.learners import Learner, Task, clusters_sought, learner, task_of
+from silograph.data.tables import shortened
+from silograph.families.clusters.learners import Learner, Task, clusters_sought, learner, task_of, too_small
 from silograph.families.clusters.plan import ClusteredPlan, learner_of
 from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Parameters, Variances
 from silograph.families.servers import (
@@ -97,7 +98,7 @@ class ClusteredJob(ServersJob):
         todo = "Leave --regions out: it runs as a star."
         if not isinstance(self.method, ClusteredADMM):
             chosen = "found settings that are chosen" if isinstance(self.method, Calibrated) else "found random effects"
-            found = "found clusters that are found" if self.plan.method.find else chosen
+            found = "found clusters that are found" if self.plan.sought else chosen
             raise InputError(
                 "deployment, regions", 'learner = "papers" with clusters given', f"{found}: {star_only}", todo
             )
@@ -114,7 +115,7 @@ class ClusteredJob(ServersJob):
 
     def _too_small(self) -> list[str]:
         """Cells whose sum may never be known; with found clusters that cannot be told beforehand."""
-        if self.masks is None or self.plan.method.find is not None or self.plan.reach == "all":
+        if self.masks is None or self.plan.sought is not None or self.plan.reach == "all":
             return []
         names = [f"{server}/{name}" for server in self.topo.servers for name in self.names]
         return [name for name, size in zip(names, self._cell_sizes, strict=True) if 0 < size < self.masks.minimum]
@@ -178,7 +179,7 @@ class ClusteredJob(ServersJob):
         for number in range(self.plan.method.rounds):
             rows = self.inner.asked({**start, "round": np.int64(number)}, self.topo)
             times[slice(None) if rows is None else rows] += 1
-        return int(times.max()) + (self.plan.method.find is not None)
+        return int(times.max()) + (self.plan.sought is not None)
 
     @property
     def mechanism(self) -> Noise | None:
@@ -196,7 +197,7 @@ class ClusteredJob(ServersJob):
             return even
         ratio = privacy.decay if privacy.schedule == "variance_decay" else 1.0 / privacy.decay
         # Whoever takes part in every round spends exactly the budget: the sum of 1/multiplier^2 is what `even` has.
-        total = sum(ratio**-number for number in range(count + (self.plan.method.find is not None)))
+        total = sum(ratio**-number for number in range(count + (self.plan.sought is not None)))
         return Scheduled(Gaussian(even.multiplier * math.sqrt(total / self.releases)), ratio)
 
     @property
@@ -306,7 +307,7 @@ class ClusteredJob(ServersJob):
     def _choice_notes(self, inner: Calibrated) -> list[str]:
         """What of clusters and clients the budget leaves."""
         notes = []
-        if self.plan.method.find is not None and not self.finds:
+        if self.plan.sought is not None and not self.finds:
             notes.append(
                 "The run does not look for clusters: with the noise of this budget a client has too few records to "
                 "tell its cluster. All clients are in one cluster."
@@ -317,6 +318,13 @@ class ClusteredJob(ServersJob):
             )
         elif inner.choice.offsets:
             notes.append("Clusters share slopes and have constants of their own, as far as those are not noise.")
+        if not self.finds and (small := [self.names[q] for q in too_small(self.plan, inner)]):
+            lack = "a constant" if inner.choice.together or not inner.choice.slopes else "slopes"
+            which = ", ".join(map(shortened, small[:5])) + ", ..." * (len(small) > 5)
+            notes.append(
+                f"Too small for {lack} of their own: {which}. Clients of such a cluster get what the larger "
+                "clusters have, weighted by size. Join clusters, or raise epsilon."
+            )
         if inner.choice.personal:
             notes.append(
                 "A last sum tells how far clients' constants are apart. With it a client adapts the model to its own "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -65,12 +66,12 @@ def learner(
 
 def clusters_sought(plan: ClusteredPlan, tables: RegionTables) -> int | None:
     """How many clusters are looked for: none with a budget that could not tell them."""
-    chosen, privacy = plan.method, plan.privacy
-    if chosen.find is None or privacy is None or learner_of(plan) != "calibrated":
-        return chosen.find
+    privacy = plan.privacy
+    if plan.sought is None or privacy is None or learner_of(plan) != "calibrated":
+        return plan.sought
     features, records = len(tables.features) + 1, float(np.median([len(y) for _, y in tables.records]))
     multiplier = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, 1) / math.sqrt(_FINDING)
-    return chosen.find if 2.0 * multiplier / records * math.sqrt(features) <= _FOUND else None
+    return plan.sought if 2.0 * multiplier / records * math.sqrt(features) <= _FOUND else None
 
 
 def _calibrated(
@@ -85,23 +86,44 @@ def _calibrated(
     records = plan.privacy.protect == "records"
     of = dict(zip(tables.agents, (len(y) for _, y in tables.records), strict=True))
     counts = tuple(of[name] for name in topo.silos)
-    multiplier = accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.delta, 1) / math.sqrt(share)
-    members = np.bincount(clusters)
-    units = np.bincount(clusters, counts).astype(int) if records else members
-    groups = list(zip(members.tolist(), units.tolist(), strict=True))
-    noise = noise_in_groups([noise_in_mean(multiplier, *each) for each in groups], units.tolist())
-    together = noise_in_mean(multiplier, len(topo.silos), int(units.sum()))
+    held = counts if records else None
+    noises, units = _noises(plan, clusters, held, share)
+    noise = noise_in_groups(noises, units)
+    together = noise_in_mean(_multiplier(plan, share), len(topo.silos), sum(units))
     rounds = None if plan.method.rounds == ClusteredMethod.rounds else plan.method.rounds
     pure = apart = math.inf  # finding clusters takes Gaussian noise
     if share == 1.0:
-        pure = pure_noise_in_mean(plan.privacy.epsilon, len(topo.silos), int(units.sum()))
-        apart = noise_in_groups([pure_noise_in_mean(plan.privacy.epsilon, *each) for each in groups], units.tolist())
+        pure = pure_noise_in_mean(plan.privacy.epsilon, len(topo.silos), sum(units))
+        apart = noise_in_groups(_noises(plan, clusters, held, share, pure=True)[0], units)
     personal = max(counts) > 1 or not records  # of one record nobody can say what is the client's
     classes, slopes = task.loss == "logistic", task.features - 1
     mean = {"pure": pure, "pure_apart": apart}
     choice = choose(noise, together, slopes, classes, personal, rounds, agents=not records, **mean)
     answers = plan.data.answers or (-1.0, 1.0)
-    return Calibrated(task, clusters, choice, answers, counts if records else None, named=True, share=share)
+    return Calibrated(task, clusters, choice, answers, held, named=True, share=share)
+
+
+def _multiplier(plan: ClusteredPlan, share: float) -> float:
+    assert plan.privacy is not None
+    return accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.delta, 1) / math.sqrt(share)
+
+
+def _noises(
+    plan: ClusteredPlan, clusters: tuple[int, ...], counts: tuple[int, ...] | None, share: float, pure: bool = False
+) -> tuple[list[float], list[int]]:
+    """The noise in the mean of each cluster, and how many protected units it has; those with too few clients for a sum
+    of their own have no mean."""
+    assert plan.privacy is not None
+    members, units = np.bincount(clusters), np.bincount(clusters, counts).astype(int)
+    of = partial(pure_noise_in_mean, plan.privacy.epsilon) if pure else partial(noise_in_mean, _multiplier(plan, share))
+    each = zip(members.tolist(), units.tolist(), strict=True)
+    return [of(*sizes) if sizes[0] >= plan.method.minimum else math.inf for sizes in each], units.tolist()
+
+
+def too_small(plan: ClusteredPlan, method: Calibrated) -> list[int]:
+    """The clusters that are too small for what the others have of their own, by their public sizes."""
+    noises, _ = _noises(plan, method.groups, method.counts, method.share)
+    return [q for q, noise in enumerate(noises) if method.choice.grouped and noise >= method.choice.most_noise]
 
 
 def task_of(plan: ClusteredPlan, tables: RegionTables) -> Task:

@@ -38,7 +38,7 @@ class ClusterData(FeatureOptions):
 @dataclass(frozen=True)
 class ClusteredMethod:
     """Random effects, calibrated models with a budget, or S2 (4)-(13): `learner_of` says which. `find` is how many
-    clusters to look for.
+    clusters to look for; with 1 all clients are one, and nothing is spent on it.
 
     All but `loss`, `huber`, `intercept`, `rounds`, `find`, `masks`, `minimum`, `reach` and `compare` is S2's. `tau` is
     the weight of other clusters, or `learned`.
@@ -76,7 +76,9 @@ class ClusteredMethod:
         '"effects" shrinks clients towards clusters by estimated variances, "calibrated" needs a budget and chooses '
         'all settings, "papers" is S2; None: chosen automatically.',
     )
-    find: Count | None = option(None, "How many clusters to find; None means that the clusters are given.")
+    find: Count | None = option(
+        None, "How many clusters to find; 1: all are one cluster; None: the clusters are given."
+    )
     radius: Scale | None = None
     clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] | None = None
@@ -130,6 +132,11 @@ class ClusteredPlan(Plan):
         return self.method.reach or ("all" if learner_of(self) == "calibrated" else "region")
 
     @property
+    def sought(self) -> int | None:
+        """How many clusters are looked for: one cluster needs no looking."""
+        return None if self.method.find == 1 else self.method.find
+
+    @property
     def tells_counts(self) -> bool:
         return self.protect != "clients"
 
@@ -164,7 +171,7 @@ class ClusteredPlan(Plan):
         if self.reach == "all" and self.masks == "none":
             found = "found none: some server would have to see all clients' differences"
             raise InputError(wording.setting("masks"), 'masks with reach = "all"', found, 'Set masks = "protocol".')
-        if chosen.find is not None and self.masks != "none":
+        if self.sought is not None and self.masks != "none":
             found = "found clusters to find: every client would show its server a gradient"
             raise InputError(wording.setting("find"), "given clusters with masks", found)
         if chosen.step == "linearised" and chosen.radius is not None:
@@ -185,7 +192,7 @@ class ClusteredPlan(Plan):
         if given := papers_only(self):
             raise InputError(wording.setting(given), 'learner = "papers"', "calibrated models have no such setting")
         check_answers(self.data.answers, self.method.loss)
-        if self.method.find is not None and self.privacy.protect == "clients":
+        if self.sought is not None and self.privacy.protect == "clients":
             raise InputError(
                 wording.setting("find"), "given clusters where clients are protected", "found clusters to find"
             )
@@ -201,7 +208,7 @@ class ClusteredPlan(Plan):
             raise InputError(
                 wording.setting("clip"), "a bound on a client's difference, with privacy", "found none", "Try clip = 1."
             )
-        elif chosen.find is not None:
+        elif self.sought is not None:
             raise InputError(
                 wording.setting("find"), "given clusters where clients are protected", "found clusters to find"
             )
@@ -229,7 +236,7 @@ class ClusteredPlan(Plan):
             raise InputError(
                 wording.setting("clip"), "none with the exact step, whose radius bounds gradients", "found one"
             )
-        if chosen.find is not None and chosen.step == "exact":
+        if self.sought is not None and chosen.step == "exact":
             raise InputError(
                 wording.setting("find"), 'step = "linearised" to find clusters under privacy', "found the exact step"
             )
