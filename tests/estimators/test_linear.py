@@ -128,7 +128,7 @@ def test_models_are_saved_as_run_folders_and_searched_where_that_makes_sense(tmp
     run = open_run(tmp_path / "run")
     np.testing.assert_allclose(run.predict(records[0], "n"), model.predict(records[0], "n"))
     assert "made in Python" in model.report()
-    search = GridSearchCV(RegionModels("ridge", rounds=30), {"ridge": [0.01, 1.0]}, cv=2, error_score="raise")
+    search = GridSearchCV(RegionModels("ridge", rounds=30), {"ridge": [0.01, 0.5]}, cv=2, error_score="raise")
     assert search.fit(agents).best_params_ == {"ridge": 0.01}
     with pytest.raises(InputError, match="GridSearchCV would leave out whole clients"):
         ClusteredModels(find=None).fit(agents, clusters=list("aabbab")).score(agents)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from silograph.methods.moments_once import MomentsSummed
 from silograph.methods.person_votes import SummedVotes
 from silograph.methods.private_scale import ScaledFirst
 from silograph.methods.summed_graph import SummedConsensus
+from silograph.methods.unlike_sites import UnlikeReleases, UnlikeSum
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.ledger import Row
 from silograph.privacy.masking import MaskedSum, Masks
@@ -137,6 +139,12 @@ class SiloStage:
 Summing = GraphFederation | Calibrated | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes | ScaledFirst
 
 
+def _as_often(method: Any, trials: int) -> Any:
+    """Make the same method with every site so many times."""
+    lacks: dict[str, Any] = {"lacks": method.lacks * trials} if isinstance(method, UnlikeReleases | UnlikeSum) else {}
+    return replace(method, counts=method.counts * trials, **lacks)
+
+
 @dataclass(frozen=True, eq=False)
 class RegionStage:
     """One server with `size` agents, each protected as a whole; no trial hears of another. With `honest` all agents but
@@ -191,9 +199,10 @@ class RegionStage:
 
     def _method(self, trials: int) -> Summing:
         if isinstance(self.method, ScaledFirst):
-            return replace(self.method, inner=replace(self.method.inner, counts=self.method.counts * trials))
+            return replace(self.method, inner=_as_often(self.method.inner, trials))
         if isinstance(self.method, SummedConsensus | MomentsSummed | SummedVotes):
-            return replace(self.method, counts=self.method.counts * trials)
+            summing: Summing = _as_often(self.method, trials)
+            return summing
         if isinstance(self.method, GraphFederation):
             return replace(self.method, sample=None, reach="region")
         if isinstance(self.method, Calibrated):

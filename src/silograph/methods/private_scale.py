@@ -197,12 +197,18 @@ def pairs_compared(inner: ReleasedConsensus | SummedConsensus, heard: Rows) -> A
     return np.asarray((np.array(inner.counts) // 2)[heard] @ own[heard], dtype=float)
 
 
-def share_needed(inner: ReleasedConsensus | SummedConsensus) -> float:
+def share_needed(inner: ReleasedConsensus | SummedConsensus, most: float = math.inf) -> float:
     """The share of the budget with which the spreads of normal columns stand out, from public numbers alone: more than
-    1 if no share is enough. `inner` has the mechanism of the whole budget."""
-    fewest = pairs_compared(inner, np.arange(len(inner.counts))).min()  # in the column that the fewest rows have
-    expected = expected_score(float(fewest))
+    1 if no share is enough. `inner` has the mechanism of the whole budget. A column that fewer rows have needs more;
+    one that needs more than `most` is left without edges, unless all do."""
     noise = count_noise(inner, 1.0, len(inner.counts))
+    pairs_of = pairs_compared(inner, np.arange(len(inner.counts)))
+    needed = np.array([_share_of(expected_score(float(pairs)), noise) for pairs in pairs_of])
+    enough = needed[needed <= most]
+    return float(enough.max() if enough.size else needed.min())
+
+
+def _share_of(expected: float, noise: float) -> float:
     needed = 2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf  # noise: 1 / sqrt(share)
     return max(LEAST_SHARE, needed)
 

@@ -271,7 +271,8 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
     if not (asked or private_scale_fits(plan)):
         return setup
     assert isinstance(method, ReleasedConsensus | SummedConsensus)
-    share, most = share_needed(method), MOST_SHARE_ASKED if asked else MOST_SHARE
+    most = MOST_SHARE_ASKED if asked else MOST_SHARE
+    share = share_needed(method, most)
     if share > most:
         raise _too_few_to_scale(plan, setup, share, most)
     scaled = with_share(method, share)
@@ -286,7 +287,7 @@ def _too_few_to_scale(plan: GraphPlan, setup: Setup, share: float, most: float) 
     if isinstance(method, ReleasedConsensus) and len(setup.counts) >= Masks().minimum:
         made = method.task, LikelyGraphs(), SharedGaussian(multiplier), setup.counts
         lacks = method.lacks if isinstance(method, UnlikeReleases) else ()
-        if share_needed(UnlikeSum(*made, lacks=lacks) if lacks else SummedConsensus(*made)) <= MOST_SHARE:
+        if share_needed(UnlikeSum(*made, lacks=lacks) if lacks else SummedConsensus(*made), MOST_SHARE) <= MOST_SHARE:
             summing = wording.option("mode", "secure-sum")
             todo.append(f"With {summing} the rows are enough (a consensus, no graphs of sites).")
     if math.isfinite(share):  # noise is as 1 / mu, and the share that is needed as its square
