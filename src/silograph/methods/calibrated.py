@@ -26,12 +26,11 @@ agent's vector is the mean over its records. All stages share one budget; `choos
             second is the variance of agents' own constants, by which each can shrink its own (`own_constant`).
 
 Clips cost nothing but bias; what they lose, `check` measures. A given step is refused where it may diverge
-(`longest_step`). Groups (clusters)
-have levels, steps and checks of their own, shrunk to each other as far as their spread may be noise; or one model
-together and levels of their own, where a group is too small for that; or all in common. Features are within -1 and 1,
-and answers within public bounds: what lies beyond counts as the bound. A group in which noise leaves no slopes, or that
-is too small for a sum, gets the mean of the others' slopes, weighted by their units; so does one whose check finds
-nothing, as far as it could have missed them.
+(`longest_step`). Groups (clusters) have levels, steps and checks of their own, shrunk to each other as far as their
+spread may be noise; or one model together and levels of their own, where a group is too small for that; or all in
+common. Features are within -1 and 1, and answers within public bounds: what lies beyond counts as the bound. A group
+in which noise leaves no slopes, or that is too small for a sum, gets the mean of the others' slopes, weighted by
+their units; so does one whose check finds nothing, as far as it could have missed them.
 """
 
 from __future__ import annotations
