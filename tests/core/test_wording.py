@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+from typer.testing import CliRunner
 
+from silograph.cli import app
 from silograph.cli.options import called
 from silograph.core import wording
 from silograph.core.schema import key_of
@@ -32,7 +34,15 @@ def test_names_are_quoted_for_whoever_copies_them() -> None:
 
 def test_a_voice_ends_with_its_block() -> None:
     with wording.speaking("plan"):
-        wording.speak("options")
-        assert wording.called("seed") == "--seed"
+        with wording.speaking("options"):
+            assert wording.called("seed") == "--seed"
+        assert wording.called("seed") == "seed"
+    assert wording.called("seed") == "random_state"
+
+
+def test_a_command_leaves_no_voice_behind_whoever_calls_it(tmp_path) -> None:
+    (tmp_path / "odd.csv").write_text("patient_id,x\n1,2\n2,4\n")
+    found = CliRunner().invoke(app, ["learn", str(tmp_path / "odd.csv"), "-o", str(tmp_path / "out")])
+    assert "--drop patient_id" in str(found.exception)
     assert wording.called("seed") == "random_state"
     assert wording.settings() == "parameters"

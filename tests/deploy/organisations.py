@@ -88,7 +88,9 @@ class Organisations:
                     os.kill(int(entry.parent.name), signal.SIGKILL)
 
     def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text(errors="replace")
+        """What a process has said so far; nothing if it has only just begun."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def wait_for(self, name: str, text: str) -> None:
         """Until it is in that log."""

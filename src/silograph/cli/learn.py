@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import click
 import typer
 
 from silograph.cli.console import OUT, START, AsJson, Out, bar, register_in, say, show
@@ -84,7 +85,7 @@ def check(
     if data is not None:
         organisation_check(Path(files[0]), data, as_json)
         return
-    wording.speak("options")
+    click.get_current_context().with_resource(wording.speaking("options"))
     paths = [Path(name) for name in files]
     levels = parse_categories(categories)
     asked: dict[str, Any] = {
@@ -129,7 +130,7 @@ def learn(
     **asked: Any,
 ) -> None:
     """Learn a graph per site and the consensus graph from their tables."""
-    wording.speak("options")
+    click.get_current_context().with_resource(wording.speaking("options"))
     privacy = chosen(Privacy, asked)
     spent = privacy.pop("epsilon")
     budget = None if spent is None else Privacy(spent, **privacy)

@@ -44,11 +44,6 @@ def speaking(voice: Voice) -> Iterator[None]:
         _voice.reset(before)
 
 
-def speak(voice: Voice) -> None:
-    """Speak in this voice from here on; for a command, which knows better than the entry point it runs under."""
-    _voice.set(voice)
-
-
 def called(name: str) -> str:
     """The name of a setting in the middle of a sentence."""
     if _voice.get() == "options":
